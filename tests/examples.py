@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,6 +26,16 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob(f"*/{PATCH}"))
 def command_of(name: str) -> list[str]:
     """The command that makes the project, which is its patch's first line."""
     return shlex.split((EXAMPLES / name / PATCH).read_text().partition("\n")[0])
+
+
+def second_consumer() -> tuple[str, str, str]:
+    """The code, the resources and the outputs of the second consumer in the example that sends to one."""
+    code = (EXAMPLES / "orders/src/orders/refunds.py").read_text()
+    lines = (EXAMPLES / "orders" / PATCH).read_text().splitlines()
+    added = "".join(f"{line[1:]}\n" for line in lines if line.startswith("+") and not line.startswith("+++"))
+    resources, first_output, outputs = added.partition("  RefundsQueueUrl:")
+    described = re.findall(r"(?m)^  Refunds.*\n", first_output + outputs)
+    return code, resources[resources.index("  RefundsQueue:\n") :], "".join(described)
 
 
 def composed(name: str, folder: Path) -> Path:

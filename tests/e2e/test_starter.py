@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from idempotent_receiver.local.deployment import Stack, describe_function
 from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
+from tests.examples import second_consumer
 
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws
@@ -247,10 +247,9 @@ def copied(project: Project, folder: Path) -> Project:
 def test_a_second_consumer_shares_the_records_and_is_found_by_its_name(
     plain: Project, tmp_path: Path, venv: Path, aws: Aws
 ) -> None:
-    """As docs/component.md has it, with its code."""
+    """As examples/orders has it, with its code."""
     project = copied(plain, tmp_path)
-    page = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
-    (code,), (resources, outputs) = (re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page) for kind in ("py", "yaml"))
+    code, resources, outputs = second_consumer()
     (project.folder / "src/orders/refunds.py").write_text(code)
     template = project.folder / "template.yaml"
     template.write_text(template.read_text().replace("\nOutputs:", f"\n{resources}\nOutputs:") + outputs)

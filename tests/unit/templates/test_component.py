@@ -1,16 +1,15 @@
-"""The second consumer of docs/component.md: in a starter's template, beside the first and like it."""
+"""The second consumer of examples/orders: in a starter's template, beside the first and like it."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.cloud import ROOT
 from idempotent_receiver.operations.account import stack_outputs
 from idempotent_receiver.operations.description import Description, description_in
+from tests.examples import second_consumer
 from tests.starter import made
 from tests.template import parsed, rendering
 from tests.unit.operations.cli.stack import CloudFormation
@@ -20,8 +19,7 @@ from tests.unit.templates.variants import GONE, changes, statements_in, variable
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECTION = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
-(CODE,), (RESOURCES, OUTPUTS) = (re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", SECTION) for kind in ("py", "yaml"))
+CODE, RESOURCES, OUTPUTS = second_consumer()
 LIKE_THE_FIRST = {"Queue", "DeadLetterQueue", "QueuePolicy", "Consumer", "ConsumerRole", "ConsumerLogGroup", "Watch"}
 DIFFERENT = {
     "Consumer.Properties.Handler": "orders.refunds.lambda_handler",
@@ -78,7 +76,6 @@ def test_its_code_has_the_namespace_that_its_role_allows_and_the_variables_that_
     assert wanted == set()
     assert 'DynamoDBStore(os.environ["RECORDS_TABLE"], "refunds")' in CODE
     assert function["Handler"] == "orders.refunds.lambda_handler"
-    assert CODE.startswith("# src/orders/refunds.py\n")
 
 
 def test_receiver_finds_each_by_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:

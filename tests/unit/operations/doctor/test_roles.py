@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cfnlint.decode import cfn_yaml
 
-from harness.cloud import ROOT
 from idempotent_receiver.operations.doctor.roles import (
     ON_ANY_TABLE,
     denied,
@@ -18,6 +16,7 @@ from idempotent_receiver.operations.doctor.roles import (
     needed_of_keys,
     of_a_function,
 )
+from tests import examples
 from tests.consumer_facts import resources_of
 from tests.e2e.permissions import Permission, allowed
 from tests.template import text_of
@@ -35,8 +34,7 @@ KINDS = {
 
 def second_consumer() -> dict[str, Any]:
     """The resources of the documented second consumer."""
-    section = (ROOT / "docs" / "component.md").read_text().partition("\n## A second consumer\n")[2]
-    block = re.findall(r"(?s)```yaml\n(.*?)```", section)[0]
+    _, block, _ = examples.second_consumer()
     added: dict[str, Any] = cfn_yaml.loads("Resources:\n" + block)["Resources"]
     return added
 

@@ -39,10 +39,6 @@ Totals: # your own table
 """,
     "records_table": "!Ref Records",
     "records_output": "RecordsTable: {Value: !Ref Records}",
-    "dead_letter_outputs": """\
-HistoryTable: {Value: !GetAtt Watch.Outputs.HistoryTable}
-ArchiveBucket: {Value: !GetAtt Watch.Outputs.ArchiveBucket}
-""",
     "test_import": "",
     "test_variables": '"RECORDS_TABLE": "records",\n"TOTALS_TABLE": "totals",',
 }
@@ -58,7 +54,7 @@ DatabaseUrl: # a secret without a value: README.md has the command that sets it
     "vpc": "# VpcConfig: {SubnetIds: [...], SecurityGroupIds: [...]} # the database's, see README.md",
     "table_variables": "DATABASE_URL_SECRET: !Ref DatabaseUrl",
     "table_statements": "- {Effect: Allow, Action: secretsmanager:GetSecretValue, Resource: !Ref DatabaseUrl}",
-    "records_table": "none # records are in your database, which `receiver` does not read",
+    "records_table": "none # records are in your database",
     "test_import": "import tempfile",
     "test_variables": '"DATABASE_URL": f"sqlite:///{tempfile.mkdtemp()}/database",',
 }

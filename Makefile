@@ -393,7 +393,7 @@ fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXA
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
 
 .PHONY: bench
-bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 15 minutes (FULL=1: a grid in 35; OUTSIDE=1: only the workers outside Lambda; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
+bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 15 minutes (FULL=1: a grid in 35; OUTSIDE=1: only the workers outside Lambda; SQL=1: only on PostgreSQL; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
 # `sam build` calls this with a function's name; ARTIFACTS_DIR is the folder to fill. The packages match the Python version and

@@ -1,9 +1,9 @@
 """`make bench`: measure, compare with the promises, and write results.json, the plots, docs/scale.md
 and the table in the README.
 
-FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. OUTSIDE=1 measures the workers
-outside Lambda only, and leaves the other figures unchanged. AGAINST=../old only compares this checkout
-with another one.
+FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. OUTSIDE=1 measures only the
+workers outside Lambda, and SQL=1 only handlers that write to PostgreSQL; the other figures stay. AGAINST=../old only
+compares this checkout with another one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import acceptance, against, cost, document, grid, memory, outside, plots, writing
+from benchmarks import acceptance, against, cost, document, grid, memory, outside, plots, sql, writing
 from benchmarks.coldstart import cold_starts
 from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
 from benchmarks.measure import machine, measured, spread
 from benchmarks.validation import differences
 from harness.cloud import embedded_cloud
+from harness.databases import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).with_name("results.json")
 OUTSIDE_RESULTS = Path(__file__).with_name("outside.json")
+SQL_RESULTS = Path(__file__).with_name("sql.json")
 DOCS = ROOT / "docs"
 
 ROUNDS = 3
@@ -48,8 +50,9 @@ def main() -> int:
         if other := os.environ.get("AGAINST"):
             print(against.compare(other, endpoint, cpus))
             return 0
-        lines = [] if os.environ.get("OUTSIDE") == "1" else _on_lambda(endpoint, cpus)
-        lines += _outside(endpoint, cpus)
+        parts = {"": _on_lambda, "OUTSIDE": _outside, "SQL": _sql}
+        only = [measure for name, measure in parts.items() if os.environ.get(name) == "1"]
+        lines = [line for measure in only or parts.values() for line in measure(endpoint, cpus)]
     return 0 if all(line.met for line in lines) or os.environ.get("ENFORCE") == "0" else 1
 
 
@@ -97,6 +100,27 @@ def _outside(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
     OUTSIDE_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     document.fill(DOCS / "scale.md", "results outside Lambda", outside.report(results))
     print(f"{outside.report(results)}\n\nMeasured in {results['seconds']} s.")
+    return lines
+
+
+def _sql(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
+    """Measure handlers that write to PostgreSQL, write the results, and return the promises: none without a server."""
+    started, before = time.monotonic(), machine()
+    try:
+        table = sql.measured(endpoint, cpus)
+    except Unavailable as why:
+        print(f"Handlers that write to PostgreSQL are not measured: {why}.", file=sys.stderr)
+        return []
+    lines = list(sql.promises(table))
+    results: dict[str, Any] = {
+        "measured": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": before | {"load_average_after": os.getloadavg(), "subjects_cpu": cpus and cpus.own},
+        "seconds": round(time.monotonic() - started),
+        "loads": sql.summary(table),
+        "acceptance": [asdict(line) for line in lines],
+    }
+    SQL_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"{sql.report(results)}\n\nMeasured in {results['seconds']} s.")
     return lines
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import Connection, create_engine, insert
 
+from harness.trips import counted
 from tests.unit.sql.bank import deliver
-from tests.unit.sql.trips import counted
 
 if TYPE_CHECKING:
     from tests.unit.sql.bank import Bank

@@ -67,6 +67,10 @@ class LentConnection(Connection):
         finally:
             self.over = True
             with suppress(Exception):  # a broken connection has nothing to roll back
+                if not self.outer.is_active and self.get_transaction() is self.outer:
+                    # Its COMMIT failed. SQLAlchemy counts it as ended, but on SQLite it is still open, and the pool
+                    # would lend it again: with this, the pool rolls it back.
+                    self.outer.rollback()
                 super().close()
 
 

@@ -14,15 +14,18 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.handler.attempt import Raised, Returned
 from idempotent_receiver.handler.lending import LentRun, NotRun, Ran
 from idempotent_receiver.protocol.answers import AlreadyCompleted, ClaimLost, HeldElsewhere, Settled
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.course import MOST_TRIES
+from idempotent_receiver.sql.statements import Opened, Opening, SQLite
 from tests.unit.sql.bank import Bank, deliver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from idempotent_receiver.sql.lent import LentConnection
 
 OPENING, REPLACING = "INSERT INTO records", "UPDATE records"
 
@@ -70,6 +73,7 @@ class Faulty(Bank):
         self.told.ended = []
         self.planted: list[tuple[str, list[sqlite3.Error | None]]] = []
         self.runs: list[str] = []
+        self.pauses: list[float] = []
         event.listen(self.engine, "do_execute", self._execute)
 
     def plant(self, start: str, *errors: sqlite3.Error | None) -> None:
@@ -104,9 +108,11 @@ def _completed(ended: Ran | NotRun) -> bool:
 
 @pytest.fixture
 def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
-    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: None)
     engine = create_engine(f"sqlite:///{tmp_path / 'bank'}")
-    yield Faulty(engine)
+    made = Faulty(engine)
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: made.pauses.append(seconds))
+    monkeypatch.setattr(SystemClock, "fraction", lambda clock: 0.5)
+    yield made
     engine.dispose()
 
 
@@ -126,6 +132,7 @@ def test_contention_without_end_counts_as_a_key_that_is_held(bank: Faulty) -> No
     bank.plant(OPENING, *(busy() for _ in range(MOST_TRIES)))
     assert bank.delivered() == NotRun(HeldElsewhere(0))
     assert bank.runs == []
+    assert bank.pauses == [0.005, 0.01, 0.02, 0.04], "half of a bound that doubles"
 
 
 def test_a_database_that_is_away_is_named_by_its_error(bank: Faulty) -> None:
@@ -159,10 +166,68 @@ def test_without_time_left_it_does_not_begin_again(bank: Faulty) -> None:
     bank.told.before = lambda lent: _with(lent, may_start=lambda: False)
     bank.plant(OPENING, busy())
     assert bank.delivered() == NotRun(HeldElsewhere(0))
+    assert bank.pauses == []
 
 
 def _with(lent: LentRun, **changed: Any) -> LentRun:
     return LentRun(**{name: getattr(lent, name) for name in LentRun.__slots__} | changed)
+
+
+class Spied:
+    """SQLite's statements, which tell what they were given. `openings` are answered in place of the database's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.openings: list[Opening | None] = []
+        self.idle_ms: list[int] = []
+        self.placeholders: list[Record] = []
+        self.ends: list[tuple[Change, int | None]] = []
+        opening, ending = SQLite.open, SQLite.end
+
+        def opened(own: SQLite, at: LentConnection, placeholder: Record, idle_ms: int) -> Opened:
+            self.idle_ms.append(idle_ms)
+            self.placeholders.append(placeholder)
+            if self.openings and (planted := self.openings.pop(0)) is not None:
+                return Opened(planted)
+            return opening(own, at, placeholder, idle_ms)._replace(number=17)
+
+        def ended(own: SQLite, at: LentConnection, change: Change, number: int | None) -> None:
+            self.ends.append((change, number))
+            ending(own, at, change, number)
+
+        monkeypatch.setattr(SQLite, "open", opened)
+        monkeypatch.setattr(SQLite, "end", ended)
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
+    return Spied(monkeypatch)
+
+
+def test_a_key_that_is_held_is_not_waited_for(bank: Faulty, spied: Spied) -> None:
+    spied.openings = [Opening.HELD]
+    assert bank.delivered() == NotRun(HeldElsewhere(0))
+    assert (bank.runs, bank.pauses) == ([], [])
+
+
+def test_a_transaction_may_be_idle_as_long_as_a_lease_would_last(bank: Faulty, spied: Spied) -> None:
+    """Until the invocation must be dead, or for the length of a lease that is renewed."""
+    bank.delivered()
+    assert 32_000 < spied.idle_ms[0] <= 33_000
+    bank.told.before = lambda lent: _with(lent, claim=lent.claim._replace(lease_ms=7_000))
+    bank.delivered()
+    assert spied.idle_ms[1] == 7_000
+
+
+def test_a_placeholder_is_a_failure_without_error_under_a_version_of_its_own(bank: Faulty, spied: Spied) -> None:
+    """And so is the one that a failure's record is written over, which names the transaction that it was written in."""
+    for handler in (fail, bank.note_it):
+        bank.delivered(handler)
+    for each in spied.placeholders:
+        assert (each.status, each.error, each.in_progress_expiration) == ("FAILED", None, None)
+    versions = [each.version for each in spied.placeholders] + [change.new.version for change, _ in spied.ends]
+    assert len(set(versions)) == 5
+    assert all(len(str(each)) > 20 for each in versions)
+    assert [number for _, number in spied.ends] == [17, 17]
 
 
 def test_a_record_that_is_there_is_decided_about(bank: Faulty) -> None:
@@ -306,6 +371,14 @@ def test_a_failure_that_cannot_be_recorded_is_unknown(bank: Faulty) -> None:
     assert bank.record() is None
 
 
+def test_a_failure_of_a_key_that_another_worker_has_is_not_recorded(bank: Faulty, spied: Spied) -> None:
+    spied.openings = [None, Opening.HELD]
+    ended = bank.delivered(fail)
+    assert isinstance(ended, Ran)
+    assert ended.answer == Unknown("another worker runs this key, and decides")
+    assert bank.record() is None
+
+
 def test_a_failure_replaces_the_one_before_and_has_the_runs_owner_and_number(bank: Faulty) -> None:
     def twice(body: dict[str, Any], session: Session) -> None:
         raise ValueError
@@ -337,11 +410,3 @@ def test_a_failure_does_not_replace_what_another_worker_wrote_meanwhile(bank: Fa
     (ended,) = bank.told.ended
     assert ended.answer == ClaimLost(theirs)
     assert bank.record() == theirs
-
-
-def test_each_write_has_a_version_of_its_own(bank: Faulty) -> None:
-    consumer = bank.consumer(bank.note_it)
-    assert deliver(consumer, {}, {}) == []
-    versions = [str(getattr(bank.record(id), "version", None)) for id in ("message-1", "message-2")]
-    assert len(set(versions)) == 2
-    assert all(len(each) > 20 for each in versions)

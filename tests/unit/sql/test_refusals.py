@@ -114,6 +114,12 @@ def test_a_pool_known_to_be_smaller_than_the_concurrency_is_refused(options: dic
             sqs_consumer(store, concurrency=most + 1)(handle)
 
 
+def test_a_pool_that_does_not_tell_its_size_may_be_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = postgresql(pool_size=1)
+    monkeypatch.delattr(engine.pool, "_max_overflow")
+    sqs_consumer(SQLStore(engine), concurrency=100)(handle)
+
+
 def test_http_functions_and_workflows_refuse_the_store(engine: Engine) -> None:
     """A placeholder must never be an answer."""
     store, key = SQLStore(engine, "orders"), payload_key("id")

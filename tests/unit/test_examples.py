@@ -12,6 +12,7 @@ import pytest
 
 from tests.examples import EXAMPLES, NAMES, PATCH, command_of, composed
 from tests.starter import made
+from tests.unit.templates.test_edits import problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,15 @@ def test_its_own_tests_pass_and_its_template_says_what_its_code_says(name: str, 
     project = composed(name, tmp_path)
     (project / "tests/test_template.py").write_text(OF_TEMPLATES.format(name=name))
     run(sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", cwd=project)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", NAMES)
+def test_its_template_is_clean_and_its_patch_fits_to_the_line(name: str, tmp_path: Path) -> None:
+    """Else `patch` leaves a copy of what it found elsewhere."""
+    project = composed(name, tmp_path)
+    assert problems((project / "template.yaml").read_text(), tmp_path, informational=False) == []
+    assert not list(project.rglob("*.orig"))
 
 
 def test_the_tools_own_tests_pass() -> None:

@@ -18,13 +18,19 @@ MISSING = frozenset({"42P01", "42703", "42501", "3F000", "1146", "1054", "1142",
 
 
 def database_code(error: BaseException) -> str | None:
-    """The driver's code: a SQLSTATE, MySQL's number, or the name of SQLite's code."""
+    """The driver's code: a SQLSTATE, MySQL's number, or the name of SQLite's code. None for an error of no driver."""
     original = getattr(error, "orig", None) or error
+    if all(each.__name__ != "Error" for each in type(original).__mro__):  # as PEP 249 names what drivers raise
+        return None
+    first = original.args[0] if original.args else None
+    if isinstance(number := getattr(original, "errno", first), int):
+        return str(number)  # MySQL's SQLSTATE of a lock wait timeout is the one of most errors
+    if isinstance(first, dict):  # pg8000
+        return str(first.get("C"))
     for name in ("sqlstate", "pgcode", "sqlite_errorname"):
         if isinstance(code := getattr(original, name, None), str):
             return code
-    first = original.args[0] if original.args else None
-    return str(first) if isinstance(first, int) and not isinstance(first, bool) else None
+    return None
 
 
 def contended(error: BaseException | None) -> bool:

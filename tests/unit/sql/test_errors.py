@@ -1,23 +1,34 @@
-"""What a database's error means, by the driver's code."""
+"""What a database's error means, by the driver's code, whichever driver raised it."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sql.errors import after_read, after_write, contended, database_code, lost, told
+from tests.unit.sql.bank import Bank, deliver
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 
-class DriverError(Exception):
-    """An error of a driver, with the attributes in which drivers name codes."""
+class Error(Exception):
+    """As PEP 249 has it; drivers add attributes of their own, in which they name codes."""
 
     def __init__(self, *args: object, **codes: object) -> None:
         super().__init__(*args)
         vars(self).update(codes)
+
+
+class DriverError(Error):
+    """One of its kinds."""
 
 
 def wrapped(*args: object, broken: bool = False, **codes: object) -> DBAPIError:
@@ -34,7 +45,6 @@ def wrapped(*args: object, broken: bool = False, **codes: object) -> DBAPIError:
         ((1213, "Deadlock found"), {}, "1213"),
         ((1213,), {"sqlstate": b"40001"}, "1213"),
         (("no number",), {}, None),
-        ((True,), {}, None),
         ((), {}, None),
     ],
 )
@@ -97,3 +107,86 @@ def test_a_write_that_may_have_committed_is_unknown() -> None:
 def test_a_contended_write_says_so() -> None:
     deadlock = wrapped(sqlstate="40P01")
     assert after_write(deadlock) == NotApplied(told(deadlock), retry=True, contended=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Error(1205, "Lock wait timeout exceeded"),  # PyMySQL 1, mysqlclient
+        Error(1205, "Lock wait timeout exceeded", sqlstate="HY000"),  # PyMySQL 2
+        Error(1205, "1205 (HY000)", "HY000", errno=1205, sqlstate="HY000"),  # MySQL's own driver
+        Error("Lock wait timeout exceeded", errno=1205, sqlstate="HY000"),  # MariaDB's own driver
+        Error({"S": "ERROR", "C": "40001", "M": "could not serialize access"}),  # pg8000
+        Error("could not serialize access", sqlstate="40001"),  # psycopg 3
+        Error("could not serialize access", pgcode="40001"),  # psycopg2
+        Error("database is locked", sqlite_errorname="SQLITE_BUSY"),
+    ],
+)
+def test_each_drivers_code_is_found(error: Exception) -> None:
+    """InnoDB's lock wait timeout has a SQLSTATE that says nothing, so its number counts."""
+    assert contended(error), database_code(error)
+
+
+@pytest.mark.parametrize("error", [KeyError(1205), ValueError(1213, "HY000"), OSError(1205, "no")])
+def test_a_number_in_another_error_is_no_code(error: Exception) -> None:
+    """Order 1205 is missing: that is the message's failure."""
+    assert database_code(error) is None
+
+
+def test_a_missing_order_is_the_messages_failure(bank: Bank) -> None:
+    """Whatever its number: it is recorded, and runs once a delivery."""
+    runs = []
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        runs.append(body)
+        raise KeyError(1205)
+
+    assert deliver(bank.consumer(handle)) == ["message-1"]
+    assert len(runs) == 1
+    record = bank.record()
+    assert record is not None
+    assert record.status == "FAILED"
+
+
+def test_a_key_held_elsewhere_does_not_stop_its_batch(bank: Bank) -> None:
+    """Only that message comes back: the database is not away."""
+    if bank.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer: the second waits for the whole database")
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(body: dict[str, Any], session: Session) -> None:
+        started.set()
+        assert go_on.wait(20)
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note(body["n"]))
+
+    first = threading.Thread(target=deliver, args=(bank.consumer(slow), {"n": 1}))
+    first.start()
+    assert started.wait(20)
+    try:
+        assert deliver(bank.consumer(handle), {"n": 1}, {"n": 2}, {"n": 3}) == ["message-1"]
+    finally:
+        go_on.set()
+        first.join()
+    assert bank.noted == ["2", "3"]
+
+
+def test_a_lock_wait_timeout_runs_again_at_once(mariadb: Engine) -> None:
+    """As a deadlock does: it is not the message's failure."""
+    bank, runs = Bank(create_engine(mariadb.url)), []
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        runs.append(1)
+        session.execute(bank.note())
+        session.execute(text("SET innodb_lock_wait_timeout = 1"))
+        if len(runs) > 1:
+            session.execute(bank.pay(5))
+            return
+        with bank.engine.begin() as other:
+            other.execute(bank.pay(1))
+            session.execute(bank.pay(5))
+
+    assert deliver(bank.consumer(handle)) == []
+    assert (len(runs), bank.noted, bank.balance) == (2, ["x"], 95)  # the other one was rolled back
+    bank.engine.dispose()

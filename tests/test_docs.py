@@ -420,7 +420,7 @@ def test_the_drawing_of_a_record_has_its_states() -> None:
 def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> None:
     sections = re.split(r"(?m)^(?=##+ )", (ROOT / "docs/operating.md").read_text())
     (naming,) = (each for each in sections if each.startswith("### Names\n"))
-    set_there = dict(re.findall(r"(?m)^(\w+)=\$\(output [\w-]+ (\w+)\)$", naming))
+    set_there = dict(re.findall(r'(?m)^(\w+)=\$\(output "\$RECEIVER_STACK(?:-api)?" (\w+)\)$', naming))
     outputs = load()["Outputs"] | load(ROOT / "deploy/api.yaml")["Outputs"]
     assert set(set_there.values()) <= outputs.keys()
     taken = {section: set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', section)) for section in sections}

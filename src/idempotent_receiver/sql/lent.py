@@ -52,7 +52,6 @@ class LentConnection(Connection):
 
     def rollback(self) -> None:
         """Roll back at once: the run fails."""
-        self.why_failed = self.why_failed or ROLLED_BACK
         if self.outer.is_active:
             self.outer.rollback()
 

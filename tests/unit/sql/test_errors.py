@@ -101,7 +101,7 @@ def test_a_write_that_may_have_committed_is_unknown() -> None:
     """The connection broke, or SQLAlchemy itself failed."""
     broken, own = wrapped(broken=True), SQLAlchemyError()
     assert after_write(broken) == Unknown("the database answered DriverError")
-    assert after_write(own) == Unknown("the database answered SQLAlchemyError")
+    assert after_write(own) == after_read(own) == Unknown("the database answered SQLAlchemyError")
 
 
 def test_a_contended_write_says_so() -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -78,22 +78,34 @@ def fails_to_begin(session: Session) -> None:
 
 
 def rolls_back_as_text(session: Session) -> None:
-    with suppress(RuntimeError):
+    with pytest.raises(RuntimeError, match=r"^the handler ends or begins its transaction as text"):
         session.execute(text("/* enough */ ROLLBACK"))
 
 
 def commits_as_text(session: Session) -> None:
-    with suppress(RuntimeError):
+    with pytest.raises(RuntimeError, match=r"^the handler ends or begins its transaction as text"):
         session.execute(text(" commit"))
 
 
 def begins_as_text(session: Session) -> None:
-    with suppress(RuntimeError):
+    with pytest.raises(RuntimeError, match=r"^the handler ends or begins its transaction as text"):
         session.connection().exec_driver_sql("BEGIN")
 
 
 def rolls_back_by_a_cursor(session: Session) -> None:
     session.connection().connection.rollback()
+
+
+def fails_to_begin_the_connection(session: Session) -> None:
+    at = session.connection()
+    with suppress(KeyError), at.begin() as begun:
+        assert begun.is_active
+        begun.commit()
+        begun.close()
+        raise KeyError
+    assert not begun.is_active
+    with pytest.raises(RuntimeError, match=r"^the handler rolled its transaction back, so nothing of it may stand"):
+        at.begin()
 
 
 def commits_by_a_cursor(session: Session) -> None:
@@ -107,8 +119,8 @@ def commits_by_a_cursor_and_goes_on(session: Session) -> None:
 
 
 ENDING = [
-    rolls_back, rolls_back_the_connection, fails_to_begin, rolls_back_as_text, commits_as_text, begins_as_text,
-    rolls_back_by_a_cursor, commits_by_a_cursor, commits_by_a_cursor_and_goes_on,
+    rolls_back, rolls_back_the_connection, fails_to_begin, fails_to_begin_the_connection, rolls_back_as_text,
+    commits_as_text, begins_as_text, rolls_back_by_a_cursor, commits_by_a_cursor, commits_by_a_cursor_and_goes_on,
 ]  # fmt: skip
 EARLY = {"commits_by_a_cursor", "commits_by_a_cursor_and_goes_on"}
 
@@ -198,6 +210,33 @@ def test_what_is_used_after_the_return_raises(bank: Bank) -> None:
     assert bank.noted == ["x"]
 
 
+@pytest.mark.parametrize("raises", [True, False])
+def test_the_session_is_closed_after_the_return(bank: Bank, *, raises: bool) -> None:
+    """Its objects are no longer its own, even if a listener of the user's raises then."""
+    from sqlalchemy.orm import DeclarativeBase, object_session  # noqa: PLC0415
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Account(Base):
+        __table__ = bank.accounts.to_metadata(Base.metadata)
+
+    kept: list[Any] = []
+
+    def ends(*_: Any) -> None:
+        if raises:
+            raise KeyError
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        kept.append(session.get(Account, "a"))
+        session.execute(bank.note())
+        event.listen(session, "after_transaction_end", ends)
+
+    assert deliver(bank.consumer(handle)) == []
+    assert bank.noted == ["x"]
+    assert raises or object_session(kept[0]) is None
+
+
 def test_a_helper_deep_in_the_code_gets_the_session(bank: Bank) -> None:
     """Without a parameter; the same session as by annotation, and none outside or in another thread."""
     seen: list[Any] = []
@@ -226,7 +265,9 @@ def test_a_helper_deep_in_the_code_gets_the_session(bank: Bank) -> None:
     )
     assert bank.noted == ["x", "x"]
     assert seen == ["none"]
-    with pytest.raises(LookupError):
+    with pytest.raises(
+        LookupError, match=r"^current_session\(\) works only inside a handler whose store is an SQLStore$"
+    ):
         current_session()
 
 

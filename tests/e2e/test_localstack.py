@@ -92,8 +92,16 @@ def clouds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
         yield Clients(f"http://127.0.0.1:{server.port}", tables)
 
 
+def is_bad(number: int) -> bool:
+    return number % 30 == 7
+
+
+def group_of(number: int) -> str:
+    return f"bad-{number}" if is_bad(number) else str(number % GROUPS)
+
+
 class Many(Limited):
-    """Hundreds of messages, of which each 30th fails until it is redriven; on a FIFO queue in groups."""
+    """Hundreds of messages, of which each 30th fails until it is redriven; on a FIFO queue in a group of its own."""
 
     def __init__(self, aws: Any, folder: Path, *, fifo: bool) -> None:
         super().__init__(aws, folder, fifo=fifo)
@@ -104,11 +112,11 @@ class Many(Limited):
         self.more["AWS_ENDPOINT_URL_DYNAMODB"] = aws.tables
 
     def send_all(self) -> None:
-        self.sent = [f"{number}{'-bad' if number % 30 == 7 else ''}" for number in range(MESSAGES)]
+        self.sent = [f"{number}-bad" if is_bad(number) else str(number) for number in range(MESSAGES)]
         for first in range(0, MESSAGES, 10):
-            entries = [
+            entries: Any = [
                 {"Id": str(number), "MessageBody": json.dumps({"name": self.sent[number]})}
-                | ({"MessageGroupId": str(number % GROUPS)} if self.fifo else {})
+                | ({"MessageGroupId": group_of(number)} if self.fifo else {})
                 for number in range(first, first + 10)
             ]
             answer = self.aws.client("sqs").send_message_batch(QueueUrl=self.url, Entries=entries)
@@ -128,7 +136,7 @@ class Many(Limited):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def in_order(self) -> bool:
-        """Whether the good messages of each group ended in the order in which they were sent."""
+        """Whether those of each group with several messages ended in the order in which they were sent."""
         ended = [run.name for run in self.runs if run.what == "end" and "bad" not in run.name]
         groups = [[int(name) for name in ended if int(name) % GROUPS == group] for group in range(GROUPS)]
         return all(group == sorted(group) for group in groups)
@@ -138,8 +146,8 @@ class Many(Limited):
 def test_hundreds_of_messages_take_effect_once_and_their_dead_letters_after_a_redrive(
     clouds: Clients, tmp_path: Path, fifo: bool
 ) -> None:
-    """A process of the standard queue is killed meanwhile. On a FIFO queue, LocalStack delivers what is made visible
-    even if a message before it in its group is in flight, which AWS does not, so that no order would be left to check.
+    """A process of the standard queue is killed meanwhile. On a FIFO queue, nothing goes back from a group whose order
+    is checked: LocalStack delivers what is visible of a group while an earlier message is in flight, and AWS does not.
     """
     place = Many(clouds, tmp_path, fifo=fifo)
     place.send_all()

@@ -25,7 +25,7 @@ from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.sql.errors import database_code
 from idempotent_receiver.sql.lent import LentConnection
-from idempotent_receiver.sql.table import COUNTED, insert_if_absent, record_of, row_of, stored_id
+from idempotent_receiver.sql.table import COUNTED, insert_if_absent, name_in_text, record_of, row_of, stored_id
 
 ENDED = "the handler ended its database transaction itself; what it had committed stands, and the rest is rolled back"
 SWALLOWED = "a statement failed and its error was caught, which PostgreSQL allows only inside begin_nested"
@@ -116,7 +116,7 @@ class MySQL:
     """InnoDB: an INSERT comes first, because a lock on a row that is not there keeps nobody out."""
 
     def __init__(self, engine: Engine, table: Table) -> None:
-        name, columns = engine.dialect.identifier_preparer.format_table(table), ", ".join(_FIRST)
+        name, columns = name_in_text(table, engine), ", ".join(_FIRST)
         self._table = table
         self._insert = f"INSERT IGNORE INTO {name} ({columns}) VALUES ({', '.join(f':{one}' for one in _FIRST)})"
 
@@ -142,7 +142,7 @@ class PostgreSQL:
     """PostgreSQL, by any driver."""
 
     def __init__(self, engine: Engine, table: Table) -> None:
-        name = engine.dialect.identifier_preparer.format_table(table)
+        name = name_in_text(table, engine)
         self._lock = table.fullname
         values = ", ".join(f":{one}" for one in _FIRST)
         self.open_text = (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Insert, Integer, MetaData, RowMapping, String, Table, Text
+from sqlalchemy import BigInteger, Column, Engine, Insert, Integer, MetaData, RowMapping, String, Table, Text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, MOST_KEY_BYTES, Record
@@ -33,6 +33,14 @@ def _column(name: str) -> Column[Any]:
     # MySQL's TEXT ends at 64 KB, which an outbox alone may have, and its default character set may lack characters, for
     # which INSERT IGNORE stores "?".
     return Column(name, Text().with_variant(mysql.LONGTEXT(collation="utf8mb4_bin"), *_MYSQL))
+
+
+def name_in_text(table: Table, engine: Engine) -> str:
+    """The table's quoted name for a statement's text, in the schema where this engine has it."""
+    schemas = engine.get_execution_options().get("schema_translate_map") or {}
+    schema, preparer = schemas.get(table.schema, table.schema), engine.dialect.identifier_preparer
+    parts = [preparer.quote(part) for part in (schema, table.name) if part is not None]
+    return ".".join(parts).replace("%%", "%")  # doubled again where the driver needs it
 
 
 def row_of(record: Record, dialect: str) -> dict[str, Any]:

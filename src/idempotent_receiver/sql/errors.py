@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 
@@ -59,8 +59,10 @@ def told(error: SQLAlchemyError) -> str:
 
 
 def _permanent(error: SQLAlchemyError) -> bool:
-    # SQLite names no code for a table that is not there.
-    return database_code(error) in MISSING or "no such table" in str(getattr(error, "orig", ""))
+    # A key may not fit in a table that somebody altered. SQLite names no code for a table that is not there.
+    if isinstance(error, DataError) or database_code(error) in MISSING:
+        return True
+    return "no such table" in str(getattr(error, "orig", ""))
 
 
 def after_read(error: SQLAlchemyError) -> Unknown:

@@ -11,7 +11,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from idempotent_receiver import body_field
 from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.errors import after_read, after_write, contended, database_code, lost, told
 from tests.unit.sql.bank import Bank, deliver
 
@@ -190,3 +192,18 @@ def test_a_lock_wait_timeout_runs_again_at_once(mariadb: Engine) -> None:
     assert deliver(bank.consumer(handle)) == []
     assert (len(runs), bank.noted, bank.balance) == (2, ["x"], 95)  # the other one was rolled back
     bank.engine.dispose()
+
+
+def test_a_key_that_the_table_cannot_hold_does_not_stop_its_batch(on_postgresql: Bank) -> None:
+    """In a column that somebody made shorter, it is that message's failure alone, whenever it comes back."""
+    bank = on_postgresql
+    with bank.engine.begin() as at:
+        at.execute(text(f"ALTER TABLE {bank.records.name} ALTER COLUMN id TYPE varchar(20)"))
+    store = SQLStore(bank.engine, "orders", table=bank.records)
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note(body["n"]))
+
+    consumer = bank.consumer(handle, store=store, key=body_field("n"))
+    assert deliver(consumer, {"n": "1" * 30}, {"n": "2"}) == ["message-1"]
+    assert bank.noted == ["2"]

@@ -124,7 +124,7 @@ def require_namespace(store: Any) -> None:
     if store.namespace is None:
         raise ValueError(
             "this key needs a store with a namespace, or consumers that share a table would suppress each other's "
-            'messages: DynamoDBStore(table_name=..., namespace="payments")'
+            f'messages: {type(store).__name__}(..., namespace="payments")'
         )
 
 

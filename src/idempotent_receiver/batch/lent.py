@@ -58,7 +58,7 @@ def lent(
         ended = copy_context().run(lender.run, asked)
     except Exception as error:  # noqa: BLE001  # anything a store raises is a defect
         failure = failure_of(error)
-        return NotRun(Unknown(f"the store raised {failure.type} at {failure.at}", retry=False))
+        return NotRun(Unknown(failure.text or f"the store raised {failure.type} at {failure.at}", retry=False))
     if isinstance(ended, Ran) and isinstance(ended.handled, Raised) and charged:
         return Ran(replace(ended.handled, failure=charged[0]), ended.answer)
     return ended

@@ -3,12 +3,16 @@
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import QueuePool, SingletonThreadPool, StaticPool
 
 
 def require_engine(engine: Engine) -> None:
-    """Raise ValueError for an engine that commits each statement, or whose threads share or never share a database."""
+    """Raise ValueError for an engine that commits each statement, whose driver is asynchronous, or whose threads share
+    or never share a database.
+    """
+    if engine.dialect.is_async:
+        raise ValueError(f"the engine's driver, {engine.dialect.driver}, is asynchronous: use one that blocks")
     levels = (engine.get_execution_options().get("isolation_level"), getattr(engine.dialect, _LEVEL, None))
     if any(level is not None and str(level).upper() == "AUTOCOMMIT" for level in levels):
         raise ValueError("the engine is in AUTOCOMMIT, so no record could commit together with anything: leave it out")
@@ -43,12 +47,14 @@ def _most_connections(pool: Any) -> int | None:
     return None if pool.size() == 0 or overflow < 0 else pool.size() + overflow
 
 
-def require_sessions(sessions: "sessionmaker[Any] | None") -> None:
-    """Raise TypeError for anything but a sessionmaker, and ValueError for one whose sessions use other connections."""
+def require_sessions(sessions: object) -> None:
+    """Raise TypeError for anything but a sessionmaker of a Session, and ValueError for one whose sessions use other
+    connections.
+    """
     if sessions is None:
         return
-    if not isinstance(sessions, sessionmaker):
-        raise TypeError(f"sessions must be a sqlalchemy.orm.sessionmaker; it is {sessions!r}")
+    if not isinstance(sessions, sessionmaker) or not issubclass(sessions.class_, Session):
+        raise TypeError(f"sessions must be a sqlalchemy.orm.sessionmaker of a Session; it is {sessions!r}")
     for name in ("binds", "twophase"):
         if sessions.kw.get(name):
             raise ValueError(f"sessions has {name}, which would commit apart from the record: leave it out")

@@ -95,9 +95,7 @@ class SQLite:
     def open(self, at: LentConnection, placeholder: Record, idle_ms: int) -> Opened:
         """Insert the placeholder."""
         inserted = at.execute(self._insert, row_of(placeholder, "sqlite"), execution_options=COUNTED).rowcount == 1
-        driver: Any = at.connection.driver_connection
-        if not driver.in_transaction:
-            raise RuntimeError("the driver commits each statement: leave out isolation_level=None and autocommit=True")
+        _require_transaction(at)
         at.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
         return Opened(Opening.FRESH if inserted else Opening.FOUND)
 
@@ -110,6 +108,14 @@ class SQLite:
         if not replaced(at, self._table, change):
             raise misuse(RuntimeError(ENDED))
         at.outer.commit()
+
+
+def _require_transaction(at: LentConnection) -> None:
+    """Raise RuntimeError if the driver commits each statement. It can tell without asking the database."""
+    driver: Any = at.connection.driver_connection
+    if not getattr(driver, "in_transaction", True) or getattr(driver, "get_autocommit", bool)():
+        text = "the driver commits each statement: leave out isolation_level=None and autocommit=True"
+        raise misuse(RuntimeError(text))
 
 
 class MySQL:
@@ -125,6 +131,7 @@ class MySQL:
         no_wait = "SET STATEMENT innodb_lock_wait_timeout=0 FOR " if getattr(at.dialect, "is_mariadb", False) else ""
         row = {name: value for name, value in row_of(placeholder, "mysql").items() if name in _FIRST}
         inserted = at.execute(text(no_wait + self._insert), row, execution_options=COUNTED).rowcount == 1
+        _require_transaction(at)
         return Opened(Opening.FRESH if inserted else Opening.FOUND)
 
     def end(self, at: LentConnection, change: Change, number: int | None) -> None:

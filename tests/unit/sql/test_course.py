@@ -23,6 +23,8 @@ from tests.unit.sql.bank import Bank, deliver
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sqlalchemy import Engine
+
 
 def test_the_effects_commit_with_the_record(bank: Bank) -> None:
     """A first delivery runs once, and a second one not at all."""
@@ -176,7 +178,9 @@ def test_whatever_a_key_holds_is_text(bank: Bank) -> None:
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["with SQLAlchemy's recipe", "without"])
-def test_a_driver_of_sqlite_that_commits_each_statement_needs_a_begin(tmp_path: Path, *, begins: bool) -> None:
+def test_a_driver_of_sqlite_that_commits_each_statement_needs_a_begin(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, begins: bool
+) -> None:
     """With SQLAlchemy's recipe for `isolation_level=None` it is a transaction like any other; without, nothing runs."""
     engine = create_engine(f"sqlite:///{tmp_path / 'bank'}", connect_args={"isolation_level": None})
     if begins:
@@ -188,6 +192,23 @@ def test_a_driver_of_sqlite_that_commits_each_statement_needs_a_begin(tmp_path: 
 
     assert deliver(bank.consumer(handle)) == ([] if begins else ["message-1"])
     assert bank.noted == (["x"] if begins else [])
+    assert ("the driver commits each statement" in str([vars(one) for one in caplog.records])) is not begins
+    engine.dispose()
+
+
+def test_a_driver_of_mysql_that_commits_each_statement_runs_nothing(
+    mariadb: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its effects would stand whatever the handler does, and its lock would keep nobody out."""
+    engine = create_engine(mariadb.url, connect_args={"autocommit": True})
+    bank = Bank(engine)
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note())
+
+    assert deliver(bank.consumer(handle)) == ["message-1"]
+    assert bank.noted == []
+    assert "the driver commits each statement" in str([vars(one) for one in caplog.records])
     engine.dispose()
 
 

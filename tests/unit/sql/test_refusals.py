@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, NullPool, QueuePool, StaticPool, create_engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from idempotent_receiver import MemoryStore, http_endpoint, idempotent, payload_key, sqs_consumer
+from idempotent_receiver import MemoryStore, body_field, http_endpoint, idempotent, payload_key, sqs_consumer
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES
 from idempotent_receiver.sql import SQLStore, records_table
 from idempotent_receiver.workflow import Workflow
@@ -145,9 +145,22 @@ def test_sessions_on_other_connections_are_refused(engine: Engine, name: str) ->
         SQLStore(engine, sessions=sessions)
 
 
-def test_what_makes_no_sessions_is_refused(engine: Engine) -> None:
-    with pytest.raises(TypeError, match="sessionmaker"):
-        SQLStore(engine, sessions=Session(engine))  # type: ignore[arg-type]
+@pytest.mark.parametrize("sessions", [Session(), sessionmaker(class_=AsyncSession)], ids=["one", "asynchronous"])
+def test_what_makes_no_sessions_is_refused(engine: Engine, sessions: Any) -> None:
+    with pytest.raises(TypeError, match=r"sessions must be a sqlalchemy.orm.sessionmaker of a Session"):
+        SQLStore(engine, sessions=sessions)
+
+
+def test_an_asynchronous_driver_is_refused() -> None:
+    """Psycopg is both, so its name does not tell."""
+    engine = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none").sync_engine
+    with pytest.raises(ValueError, match=r"the engine's driver, psycopg\w*, is asynchronous"):
+        SQLStore(engine)
+
+
+def test_a_key_of_the_body_needs_a_namespace_of_this_store(engine: Engine) -> None:
+    with pytest.raises(ValueError, match=r"SQLStore\(..., namespace=\"payments\"\)"):
+        sqs_consumer(SQLStore(engine), key=body_field("id"))(handle)
 
 
 def test_two_functions_share_no_namespace(engine: Engine) -> None:

@@ -6,11 +6,16 @@ from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 
+LOCK_WAIT_TIMEOUT = "1205"
+"""InnoDB has waited for a row's lock as long as it may. The transaction goes on without that statement."""
+
 CONTENTION = frozenset(
-    {"40001", "40P01", "55P03", "1205", "1213", "3572", "SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"}
+    {"40001", "40P01", "55P03"}
+    | {"1020", LOCK_WAIT_TIMEOUT, "1213", "3572"}
+    | {"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"}
 )
-"""PostgreSQL's serialization failure, deadlock and lock not available; InnoDB's lock wait timeout, deadlock and NOWAIT;
-SQLite's lock on the whole database.
+"""PostgreSQL's serialization failure, deadlock and lock not available; InnoDB's row that changed since it was read, its
+lock wait timeout, deadlock and NOWAIT; SQLite's lock on the whole database.
 """
 
 MISSING = frozenset({"42P01", "42703", "42501", "3F000", "1146", "1054", "1142", "SQLITE_READONLY", "SQLITE_PERM"})

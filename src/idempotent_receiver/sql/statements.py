@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from idempotent_receiver.errors import misuse
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
-from idempotent_receiver.sql.errors import database_code
+from idempotent_receiver.sql.errors import LOCK_WAIT_TIMEOUT, database_code
 from idempotent_receiver.sql.lent import LentConnection
 from idempotent_receiver.sql.table import COUNTED, insert_if_absent, name_in_text, record_of, row_of, stored_id
 
@@ -130,7 +130,12 @@ class MySQL:
         """Insert the placeholder. MariaDB does not wait for another worker's; MySQL does, as its settings say."""
         no_wait = "SET STATEMENT innodb_lock_wait_timeout=0 FOR " if getattr(at.dialect, "is_mariadb", False) else ""
         row = {name: value for name, value in row_of(placeholder, "mysql").items() if name in _FIRST}
-        inserted = at.execute(text(no_wait + self._insert), row, execution_options=COUNTED).rowcount == 1
+        try:
+            inserted = at.execute(text(no_wait + self._insert), row, execution_options=COUNTED).rowcount == 1
+        except DBAPIError as error:
+            if database_code(error) == LOCK_WAIT_TIMEOUT:
+                return Opened(Opening.HELD)
+            raise
         _require_transaction(at)
         return Opened(Opening.FRESH if inserted else Opening.FOUND)
 

@@ -101,8 +101,10 @@ def test_what_the_session_holds_back_is_flushed_and_its_error_is_the_messages(ba
     assert "IntegrityError" in (bad.error or "")
 
 
-def test_a_key_that_another_transaction_holds_is_held_elsewhere(bank: Bank) -> None:
-    """While the first delivery runs, a second one neither waits nor runs."""
+def test_a_key_that_another_transaction_holds_is_held_elsewhere(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first delivery runs, a second one neither waits, nor tries again, nor runs, and its neighbours do."""
+    pauses: list[float] = []
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: pauses.append(seconds))
     if bank.engine.dialect.name == "sqlite":
         pytest.skip("SQLite has one writer: the second waits for the whole database")
     started, go_on, runs = threading.Event(), threading.Event(), []
@@ -118,12 +120,16 @@ def test_a_key_that_another_transaction_holds_is_held_elsewhere(bank: Bank) -> N
     first.start()
     assert started.wait(20)
 
-    assert deliver(bank.consumer(handle, store=type(bank.store)(bank.engine, table=bank.records))) == ["message-1"]
+    def quick(body: dict[str, Any], session: Session) -> None:
+        session.execute(bank.note("neighbour"))
+
+    second = bank.consumer(quick, store=type(bank.store)(bank.engine, table=bank.records))
+    assert deliver(second, {}, {}, ids=["message-1", "message-2"]) == ["message-1"]
 
     go_on.set()
     first.join()
-    assert len(runs) == 1
-    assert bank.noted == ["x"]
+    assert (len(runs), pauses) == (1, [])
+    assert bank.noted == ["neighbour", "x"]
 
 
 def test_a_key_that_a_transaction_holds_backs_off_like_a_failure() -> None:

@@ -91,9 +91,7 @@ class SQLStore:
     def _delete_expired(self, now_ms: int) -> None:
         """Delete a few expired records, which count as absent anyway: no database does so by itself."""
         expired = self.table.c.expiration <= now_ms // 1000
-        few = select(self.table.c.id).where(expired).limit(EXPIRED_A_DELETION)
-        if self._dialect != "sqlite":
-            few = few.with_for_update(skip_locked=True)
+        few = select(self.table.c.id).where(expired).limit(EXPIRED_A_DELETION).with_for_update(skip_locked=True)
         with suppress(SQLAlchemyError), self.engine.begin() as at:  # the next deletion finds them, too
             if ids := at.execute(few).scalars().all():
                 at.execute(delete(self.table).where(self.table.c.id.in_(ids), expired))

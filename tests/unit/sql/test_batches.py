@@ -228,6 +228,23 @@ def test_what_has_expired_is_deleted_a_little_at_a_time(bank: Bank) -> None:
     assert bank.record("kept") == kept
 
 
+def test_a_deletion_does_not_wait_for_what_another_transaction_has_locked(
+    on_postgresql: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotent_receiver.sql.store.RUNS_A_DELETION", 1)
+    engine = create_engine(on_postgresql.engine.url, connect_args={"options": "-c lock_timeout=300ms"})
+    bank = on_postgresql.by(engine)
+    bank.store.insert([Record(id, "COMPLETED", version="v", expiration=1) for id in ("locked", "free")])
+
+    def handle(body: dict[str, Any]) -> None: ...
+
+    with on_postgresql.engine.begin() as other:
+        other.execute(select(bank.records).where(bank.records.c.id == "locked").with_for_update())
+        assert deliver(bank.consumer(handle)) == []
+    assert [bank.record(id) is None for id in ("locked", "free")] == [False, True]
+    engine.dispose()
+
+
 def test_no_time_no_run(bank: Bank) -> None:
     """Nothing is in the table of a message that did not start."""
     runs: list[int] = []

@@ -410,3 +410,54 @@ def test_a_failure_does_not_replace_what_another_worker_wrote_meanwhile(bank: Fa
     (ended,) = bank.told.ended
     assert ended.answer == ClaimLost(theirs)
     assert bank.record() == theirs
+
+
+# Deleting what has expired.
+
+NOW_S = 1_900_000_000
+
+
+@pytest.fixture
+def deleting(bank: Faulty, monkeypatch: pytest.MonkeyPatch) -> Faulty:
+    """Each run deletes, at a known time."""
+    monkeypatch.setattr("idempotent_receiver.sql.store.RUNS_A_DELETION", 1)
+    monkeypatch.setattr(SystemClock, "epoch_ms", lambda clock: NOW_S * 1000 + 999)
+    monkeypatch.setattr(SystemClock, "monotonic_seconds", lambda clock: 0.0)
+    for number in (NOW_S - 1, NOW_S, NOW_S + 1):
+        bank.store.insert([Record(str(number), "COMPLETED", version="v", expiration=number)])
+    return bank
+
+
+def _left(bank: Faulty) -> list[int]:
+    return [number for number in (NOW_S - 1, NOW_S, NOW_S + 1) if bank.record(str(number)) is not None]
+
+
+def test_what_has_expired_to_the_second_is_deleted(deleting: Faulty) -> None:
+    assert _completed(deleting.delivered())
+    assert _left(deleting) == [NOW_S + 1]
+
+
+def test_without_time_nothing_is_deleted(deleting: Faulty) -> None:
+    deleting.told.before = lambda lent: _with(lent, may_start=lambda: False)
+    assert _completed(deleting.delivered())
+    assert _left(deleting) == [NOW_S - 1, NOW_S, NOW_S + 1]
+
+
+@pytest.mark.parametrize("place", ["SELECT records", "DELETE FROM records"])
+def test_a_deletion_that_fails_costs_nothing(deleting: Faulty, place: str) -> None:
+    deleting.plant(place, full())
+    assert _completed(deleting.delivered())
+    assert _left(deleting) == [NOW_S - 1, NOW_S, NOW_S + 1]
+    deleting.delivered()
+    assert _left(deleting) == [NOW_S + 1]
+
+
+def test_a_record_that_is_written_anew_meanwhile_is_not_deleted(deleting: Faulty) -> None:
+    @event.listens_for(deleting.engine, "before_cursor_execute")
+    def overtakes(at: object, cursor: object, statement: str, *rest: object) -> None:
+        if statement.startswith("DELETE FROM records"):
+            with sqlite3.connect(str(deleting.engine.url.database)) as other:
+                other.execute(f"UPDATE {deleting.records.name} SET expiration = {NOW_S + 9} WHERE id = '{NOW_S}'")
+
+    assert _completed(deleting.delivered())
+    assert _left(deleting) == [NOW_S, NOW_S + 1]

@@ -210,6 +210,29 @@ def test_what_is_used_after_the_return_raises(bank: Bank) -> None:
     assert bank.noted == ["x"]
 
 
+def test_a_session_that_is_first_requested_in_a_savepoint_rolls_that_back(bank: Bank) -> None:
+    """All of it, and nothing else."""
+
+    def handle(body: dict[str, Any], at: Connection) -> None:
+        at.execute(bank.note("outside"))
+        with suppress(SQLAlchemyError), at.begin_nested():
+            at.execute(bank.note("inside"))
+            current_session().execute(bank.note("by the session"))
+            current_session().rollback()
+
+    assert deliver(bank.consumer(handle)) == []
+    assert bank.noted == ["outside"]
+
+
+def test_a_run_has_one_session_and_says_so(bank: Bank) -> None:
+    def handle(body: dict[str, Any], session: Session, tagged: Tagged) -> None: ...
+
+    assert deliver(bank.consumer(handle)) == ["message-1"]
+    record = bank.record()
+    assert record is not None
+    assert "the run's session is a Session, no Tagged: pass `sessions=`" in (record.error or "")
+
+
 @pytest.mark.parametrize("raises", [True, False])
 def test_the_session_is_closed_after_the_return(bank: Bank, *, raises: bool) -> None:
     """Its objects are no longer its own, even if a listener of the user's raises then."""

@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from idempotent_receiver import MemoryStore, body_field, http_endpoint, idempotent, payload_key, sqs_consumer
-from idempotent_receiver.protocol.record import MOST_KEY_BYTES
+from idempotent_receiver.protocol.record import MOST_KEY_BYTES, Record
+from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.sql import SQLStore, records_table
 from idempotent_receiver.workflow import Workflow
 
@@ -178,6 +179,23 @@ def test_another_database_is_refused_by_its_name(engine: Engine, monkeypatch: py
     monkeypatch.setattr(engine.dialect, "name", "mssql")
     with pytest.raises(ValueError, match="PostgreSQL, MySQL, MariaDB and SQLite; the engine is for mssql"):
         SQLStore(engine)
+
+
+def test_a_key_that_postgresql_cannot_store_is_refused_for_good() -> None:
+    record = Record("a\0b", "COMPLETED", version="v")
+    refused = NotApplied("the key has a NUL character, which PostgreSQL cannot store", retry=False, own=True)
+    assert SQLStore(postgresql()).insert([record]) == [refused]
+
+
+@pytest.mark.parametrize("kind", [Session, sessionmaker().class_, Connection])
+def test_sessions_and_connections_are_lent_and_no_class_of_connections_of_the_users_own(
+    engine: Engine, kind: type
+) -> None:
+    class Own(Connection): ...
+
+    assert SQLStore(engine).lends(kind)
+    assert not SQLStore(engine).lends(Own)
+    assert not SQLStore(engine).lends(dict)
 
 
 def test_a_named_store_is_the_same_table_under_a_namespace_of_its_own(engine: Engine) -> None:

@@ -131,7 +131,7 @@ class SQLStore:
     def _write(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write all changes in one short transaction, ordered by id, so that two workers do not deadlock."""
         refused = {change.new.id: self._unstorable(change.new.id) for change in changes}
-        storable = sorted((change for change in changes if refused[change.new.id] is None), key=lambda one: one.new.id)
+        storable = sorted(change for change in changes if refused[change.new.id] is None)
         try:
             with self.engine.begin() as at:
                 written = {change.new.id: self._written(at, change) for change in storable}

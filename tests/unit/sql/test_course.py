@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 from idempotent_receiver import Backoff, PermanentError, body_field
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.answers import HeldElsewhere
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import Applied, Conflict
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.sqs.visibility import visibility_seconds
@@ -44,6 +45,14 @@ def test_the_effects_commit_with_the_record(bank: Bank) -> None:
     assert record is not None
     assert (record.status, record.data, record.error, record.attempts) == ("COMPLETED", '"done"', None, 1)
     assert record.in_progress_expiration is None
+
+
+def test_a_store_says_what_it_wrote_and_what_it_met(bank: Bank) -> None:
+    record, other = (Record("a", "FAILED", version=version) for version in "vw")
+    assert bank.store.insert([record]) == [Applied()]
+    assert bank.store.insert([other]) == [Conflict(record)]
+    assert bank.store.replace([Change(other, other)]) == [Conflict(record)]
+    assert bank.store.replace([Change(other, record)]) == [Applied()]
 
 
 def test_a_connection_is_lent_too(bank: Bank) -> None:

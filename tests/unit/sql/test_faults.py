@@ -15,7 +15,7 @@ from idempotent_receiver.handler.attempt import Raised, Returned
 from idempotent_receiver.handler.lending import LentRun, NotRun, Ran
 from idempotent_receiver.protocol.answers import AlreadyCompleted, ClaimLost, HeldElsewhere, Settled
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.store import Applied, NotApplied, Unknown
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.course import MOST_TRIES
 from idempotent_receiver.sql.statements import Opened, Opening, SQLite
@@ -410,6 +410,42 @@ def test_a_failure_does_not_replace_what_another_worker_wrote_meanwhile(bank: Fa
     (ended,) = bank.told.ended
     assert ended.answer == ClaimLost(theirs)
     assert bank.record() == theirs
+
+
+# The methods of every store.
+
+
+def test_a_write_that_fails_is_answered_for_each_record(bank: Faulty) -> None:
+    records = [Record(id, "COMPLETED", version="v") for id in ("b", "a")]
+    bank.plant(OPENING, None, full(), broken())
+    assert bank.store.insert(records) == [NotApplied(FULL, retry=True)] * 2
+    assert bank.store.insert(records) == [Unknown(BROKEN)] * 2
+    assert bank.store.read(["b", "a"]) == [None, None]
+    assert bank.store.insert(records) == [Applied()] * 2
+    bank.plant("SELECT records", full())
+    assert bank.store.read(["b", "a"]) == [Unknown(FULL)] * 2
+
+
+def test_many_records_are_written_in_the_order_of_their_ids(bank: Faulty) -> None:
+    """So that two workers that write the same ones do not deadlock."""
+    written = []
+
+    @event.listens_for(bank.engine, "before_cursor_execute")
+    def writes(at: object, cursor: object, statement: str, parameters: Any, *rest: object) -> None:
+        if statement.startswith((OPENING, REPLACING)):
+            written.append(next(each for each in parameters if each in ("a", "b", "c")))
+
+    records = [Record(id, "COMPLETED", version="v") for id in ("b", "c", "a")]
+    bank.store.insert(records)
+    bank.store.replace([Change(each._replace(status="FAILED"), each) for each in records])
+    assert written == ["a", "b", "c"] * 2
+
+
+def test_a_table_that_is_there_is_left_alone(bank: Faulty) -> None:
+    bank.store.create()
+    bank.records.drop(bank.engine)
+    bank.store.create()
+    assert bank.store.read(["a"]) == [None]
 
 
 # Deleting what has expired.

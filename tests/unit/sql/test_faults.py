@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
 
-from idempotent_receiver import PermanentError
+from idempotent_receiver import PermanentError, body_field, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.handler.attempt import Raised, Returned
 from idempotent_receiver.handler.lending import LentRun, NotRun, Ran
@@ -248,6 +248,16 @@ def test_an_expired_record_that_is_deleted_in_between_is_no_reason_to_fail(bank:
         )
     assert bank.delivered() == NotRun(HeldElsewhere(0))
     assert bank.runs == []
+
+
+def test_a_key_that_the_database_cannot_store_is_not_retried() -> None:
+    """And the database, which is not there, is not asked."""
+    store = Told(create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none"), "orders")
+    store.ended = []
+    consumer = sqs_consumer(store, key=body_field("key"))(fail)
+    assert deliver(consumer, {"key": "a\0b"}) == ["message-1"]
+    why = "the key has a NUL character, which PostgreSQL cannot store"
+    assert store.ended == [NotRun(Unknown(why, retry=False))]
 
 
 # While it runs.

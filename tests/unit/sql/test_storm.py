@@ -33,8 +33,8 @@ def test_every_effect_is_there_once(bank: Bank, messages: int, kills: int) -> No
 
 
 @pytest.mark.parametrize(("messages", "kills"), SIZES)
-def test_every_effect_is_there_once_under_serializable(on_postgresql: Bank, messages: int, kills: int) -> None:
-    blown = storm(on_postgresql, messages=messages // 2, kills=kills, options={"isolation_level": "SERIALIZABLE"})
+def test_every_effect_is_there_once_under_serializable(on_server: Bank, messages: int, kills: int) -> None:
+    blown = storm(on_server, messages=messages // 2, kills=kills, options={"isolation_level": "SERIALIZABLE"})
 
     blown.blow()
 

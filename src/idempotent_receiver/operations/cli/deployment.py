@@ -307,7 +307,8 @@ class Deployment:
     def _missing(self, name: str, output: str) -> str:
         stack = self.options.stack
         where = "give --stack or" if stack is None else f"stack {stack} has no output {output}: give"
-        return f"{where} {flag(name)}"
+        relational = "; for records in a relational database, give --consumer module:handler" if name == "table" else ""
+        return f"{where} {flag(name)}{relational}"
 
     def _correction(self, name: str) -> str:
         """How to correct a wrong name."""

@@ -137,6 +137,13 @@ def test_a_table_that_cannot_be_read_is_named_with_the_remedy(receiver: Receiver
     assert (told.code, "Not read: record: the database answered OperationalError" in told.said) == (Exit.AWS, True)
 
 
+def test_who_names_no_table_learns_how_records_in_a_database_are_found(receiver: Receiver, stack: Stack) -> None:
+    del stack.outputs["RecordsTable"]
+    for told in (receiver("stuck"), receiver.on("trace order-1"), receiver.on("dlq list")):
+        assert told.code == Exit.USAGE
+        assert "--table; for records in a relational database, give --consumer module:handler" in told.said
+
+
 def test_a_table_of_dynamodb_is_refused_for_such_a_consumer(receiver: Receiver, store: SQLStore) -> None:
     told = receiver(f"trace order-1 {ON} --table records")
     assert told.code == Exit.USAGE

@@ -26,7 +26,7 @@ from idempotent_receiver.protocol.answers import Claimable, HeldElsewhere, Settl
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.protocol.transitions import Claimed, Unclaimed
-from idempotent_receiver.sql.errors import after_read, contended, lost, told
+from idempotent_receiver.sql.errors import after_read, broke, contended, lost, told
 from idempotent_receiver.sql.lent import Lent, LentConnection, inside
 from idempotent_receiver.sql.statements import Opened, Opening, Statements, found, replaced
 
@@ -129,7 +129,7 @@ class Course:
             handled = lent.run(begun.basis, partial(inside, what))
         finally:
             what.end()
-        if at.invalidated:
+        if at.invalidated or (isinstance(handled, Raised) and broke(at, handled.error)):
             return Ran(handled, Unknown("the connection to the database was lost while the handler ran"))
         if isinstance(handled, Raised):
             return handled

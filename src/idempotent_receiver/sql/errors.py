@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
 
 from idempotent_receiver.protocol.store import NotApplied, Unknown
@@ -54,6 +55,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def lost(error: BaseException | None) -> bool:
     """Whether the connection broke: of the error itself, or of one that it was raised from."""
     return any(isinstance(each, DBAPIError) and each.connection_invalidated for each in _chain(error))
+
+
+def broke(at: Connection, error: BaseException) -> bool:
+    """Whether a raw cursor's error says that this connection broke: SQLAlchemy learns of its own cursors' alone."""
+    driver, connection = at.dialect.loaded_dbapi, at.connection.driver_connection
+    errors = [each for each in _chain(error) if isinstance(each, driver.Error)]
+    return any(at.dialect.is_disconnect(each, connection, None) for each in errors)
 
 
 def told(error: SQLAlchemyError) -> str:

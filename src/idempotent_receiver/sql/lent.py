@@ -125,9 +125,13 @@ class Lent:
         return self._session
 
     def flush(self) -> None:
-        """Send what the session holds back. Raises what the database or a listener raises, and for a lost cause."""
+        """Send what the session holds back, and end its savepoints. Raises what the database or a listener raises, and
+        for a lost cause.
+        """
         if self._session is not None:
             self._session.flush()
+            while (nested := self._session.get_nested_transaction()) is not None:
+                nested.commit()  # the session's end would roll it back
         if self._at.why_failed is None and not self._at.outer.is_active:
             self._at.why_failed = ROLLED_BACK
         if self._at.why_failed is not None:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -16,6 +16,7 @@ from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sql import SQLStore
 from idempotent_receiver.sql.errors import after_read, after_write, contended, database_code, lost, told
 from tests.unit.sql.bank import Bank, deliver
+from tests.unit.sql.test_contention import cut
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -192,6 +193,26 @@ def test_a_lock_wait_timeout_runs_again_at_once(mariadb: Engine) -> None:
     assert deliver(bank.consumer(handle)) == []
     assert (len(runs), bank.noted, bank.balance) == (2, ["x"], 95)  # the other one was rolled back
     bank.engine.dispose()
+
+
+def test_a_connection_lost_under_a_raw_cursor_is_nobodys_failure(on_server: Bank) -> None:
+    """SQLAlchemy does not notice; nothing is recorded, and the redelivery runs."""
+    engine, cuts = create_engine(on_server.engine.url), [True]
+    bank = on_server.by(engine)
+
+    def handle(body: dict[str, Any], at: Connection) -> None:
+        at.execute(bank.note())
+        if cuts:
+            cuts.pop()
+            cut(on_server)
+            at.connection.cursor().execute("SELECT 1")
+
+    consumer = bank.consumer(handle)
+    assert deliver(consumer) == ["message-1"]
+    assert on_server.record() is None
+    assert deliver(consumer, receive_count=2) == []
+    assert bank.noted == ["x"]
+    engine.dispose()
 
 
 def test_a_key_that_the_table_cannot_hold_does_not_stop_its_batch(on_postgresql: Bank) -> None:

@@ -174,6 +174,21 @@ def test_a_savepoint_is_the_handlers_own(bank: Bank) -> None:
     assert bank.noted == ["instead", "kept"]
 
 
+@pytest.mark.parametrize("kind", [Session, Connection])
+def test_what_is_in_an_open_savepoint_stands(bank: Bank, kind: type) -> None:
+    """The return decides about it, too: nothing of a completed message is lost."""
+
+    def handle(body: dict[str, Any], at: Any) -> None:
+        at.begin_nested()
+        at.execute(bank.note("a"))
+        at.begin_nested()
+        at.execute(bank.note("b"))
+
+    handle.__annotations__["at"] = kind
+    assert deliver(bank.consumer(handle)) == []
+    assert bank.noted == ["a", "b"]
+
+
 def test_a_failed_statement_that_is_swallowed_fails_the_run_on_postgresql(bank: Bank) -> None:
     """PostgreSQL keeps nothing of such a transaction; the others keep the rest, as their users expect."""
 

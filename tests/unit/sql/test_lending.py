@@ -122,6 +122,7 @@ ENDING = [
     rolls_back, rolls_back_the_connection, fails_to_begin, fails_to_begin_the_connection, rolls_back_as_text,
     commits_as_text, begins_as_text, rolls_back_by_a_cursor, commits_by_a_cursor, commits_by_a_cursor_and_goes_on,
 ]  # fmt: skip
+ROLLING_BACK = {rolls_back, rolls_back_the_connection, fails_to_begin, fails_to_begin_the_connection}
 EARLY = {"commits_by_a_cursor", "commits_by_a_cursor_and_goes_on"}
 
 
@@ -151,6 +152,8 @@ def test_who_ends_the_transaction_fails_the_run(bank: Bank, helper: Callable[[Se
     assert "RuntimeError" in (record.error or "")
     if helper.__name__.endswith("as_text"):
         assert "as text" in (record.error or "")
+    if helper in ROLLING_BACK:
+        assert "rolled its transaction back" in (record.error or "")
     assert deliver(bank.consumer(_nothing)) == []  # the key is free, and the connection as good as before
 
 

@@ -26,7 +26,7 @@ REFUSES = {"bookings", "signups", "subscriptions"}
 @pytest.fixture(scope="module")
 def with_sql(venv: Path) -> Path:
     """The same environment, with what --sql requires."""
-    run(venv / "bin/python", "-m", "pip", "install", "--quiet", "sqlalchemy>=2.0.30", "psycopg[binary]")
+    run(venv / "bin/python", "-m", "pip", "install", "--quiet", "sqlalchemy>=2.0.40", "psycopg[binary]")
     return venv
 
 

@@ -23,7 +23,8 @@ TEXTUAL = "the handler ends or begins its transaction as text: the consumer does
 
 _CONTROL = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-    r"(?:BEGIN|START\s+TRANSACTION|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b",
+    r"(?:BEGIN|START\s+TRANSACTION|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO)"
+    r"|SET\s+(?:SESSION\s+|@@(?:SESSION\.)?)?AUTOCOMMIT)\b",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -92,6 +92,11 @@ def begins_as_text(session: Session) -> None:
         session.connection().exec_driver_sql("BEGIN")
 
 
+def commits_each_statement_as_text(session: Session) -> None:
+    with pytest.raises(RuntimeError, match=r"^the handler ends or begins its transaction as text"):
+        session.execute(text("SET SESSION autocommit = 1"))
+
+
 def rolls_back_by_a_cursor(session: Session) -> None:
     session.connection().connection.rollback()
 
@@ -120,7 +125,8 @@ def commits_by_a_cursor_and_goes_on(session: Session) -> None:
 
 ENDING = [
     rolls_back, rolls_back_the_connection, fails_to_begin, fails_to_begin_the_connection, rolls_back_as_text,
-    commits_as_text, begins_as_text, rolls_back_by_a_cursor, commits_by_a_cursor, commits_by_a_cursor_and_goes_on,
+    commits_as_text, begins_as_text, commits_each_statement_as_text, rolls_back_by_a_cursor, commits_by_a_cursor,
+    commits_by_a_cursor_and_goes_on,
 ]  # fmt: skip
 ROLLING_BACK = {rolls_back, rolls_back_the_connection, fails_to_begin, fails_to_begin_the_connection}
 EARLY = {"commits_by_a_cursor", "commits_by_a_cursor_and_goes_on"}

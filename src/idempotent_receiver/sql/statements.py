@@ -29,6 +29,7 @@ from idempotent_receiver.sql.table import COUNTED, insert_if_absent, name_in_tex
 
 ENDED = "the handler ended its database transaction itself; what it had committed stands, and the rest is rolled back"
 SWALLOWED = "a statement failed and its error was caught, which PostgreSQL allows only inside begin_nested"
+COMMITS_EACH = "the driver commits each statement: leave out isolation_level=None and autocommit=True"
 _SAVEPOINT = "idempotent_receiver"
 
 
@@ -114,8 +115,7 @@ def _require_transaction(at: LentConnection) -> None:
     """Raise RuntimeError if the driver commits each statement. It can tell without asking the database."""
     driver: Any = at.connection.driver_connection
     if not getattr(driver, "in_transaction", True) or getattr(driver, "get_autocommit", bool)():
-        text = "the driver commits each statement: leave out isolation_level=None and autocommit=True"
-        raise misuse(RuntimeError(text))
+        raise misuse(RuntimeError(COMMITS_EACH))
 
 
 class MySQL:
@@ -169,6 +169,8 @@ class PostgreSQL:
 
     def open(self, at: LentConnection, placeholder: Record, idle_ms: int) -> Opened:
         """Try the key's lock and insert the placeholder, in one statement."""
+        if getattr(at.connection.driver_connection, "autocommit", False):
+            raise misuse(RuntimeError(COMMITS_EACH))
         row = at.execute(self._open, self._opening(placeholder, idle_ms)).one()
         return _opened(ok=row[0], inserted=row[1], number=row[2])
 

@@ -24,7 +24,6 @@ from tests.unit.sql.bank import Bank, deliver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sqlalchemy import Engine
 
 
 def test_the_effects_commit_with_the_record(bank: Bank) -> None:
@@ -211,12 +210,19 @@ def test_a_driver_of_sqlite_that_commits_each_statement_needs_a_begin(
     engine.dispose()
 
 
-def test_a_driver_of_mysql_that_commits_each_statement_runs_nothing(
-    mariadb: Engine, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("driver", ["psycopg2", "pymysql"])
+def test_a_driver_that_commits_each_statement_runs_nothing(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, driver: str
 ) -> None:
     """Its effects would stand whatever the handler does, and its lock would keep nobody out."""
-    engine = create_engine(mariadb.url, connect_args={"autocommit": True})
+    if driver == "pymysql":
+        engine = create_engine(request.getfixturevalue("mariadb").url, connect_args={"autocommit": True})
+    else:
+        engine = create_engine(request.getfixturevalue("postgresql").url.set(drivername="postgresql+psycopg2"))
     bank = Bank(engine)
+    if driver == "psycopg2":
+        engine.dispose()
+        event.listen(engine, "connect", lambda at, record: setattr(at, "autocommit", True))
 
     def handle(body: dict[str, Any], session: Session) -> None:
         session.execute(bank.note())

@@ -16,12 +16,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, delete, event, insert, select
 from sqlalchemy.exc import OperationalError
 
-from idempotent_receiver.protocol.record import Change, Record, record_id
+from idempotent_receiver.protocol.record import Change, Record, Status, record_id
 from idempotent_receiver.sql.lent import LentConnection, is_lending
 from idempotent_receiver.sql.store import SQLStore
 from idempotent_receiver.sqs.consumer import LambdaHandler
 from idempotent_receiver.testing.events import lambda_context
 from idempotent_receiver.testing.report import Exploration, Violation
+from idempotent_receiver.testing.worker import SILENT
 
 MOST_DELIVERIES = 6
 NO_RACES = "statements of two transactions do not interleave here: races at READ COMMITTED are not explored"
@@ -51,6 +52,8 @@ class _Played:
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     acknowledged: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    """The messages that were acknowledged as dead letters."""
     found: dict[str, str] = field(default_factory=dict)
     """A remedy for each thing that is wrong, whatever the tables hold."""
 
@@ -88,7 +91,18 @@ class Relational:
 
     def __init__(self, handler: LambdaHandler, store: SQLStore, records: Sequence[Any], seconds: float) -> None:
         client: Any = _Client()
-        self._handler = handler.with_options(replace(handler.options, store=store, sqs=client))
+        options = replace(
+            handler.options,
+            store=store,
+            sqs=client,
+            end_process_at_deadline=False,
+            error_texts=True,
+            logger=SILENT,
+            metrics=SILENT,
+            tracer=None,
+            meter=None,
+        )
+        self._handler = handler.with_options(options)
         self._store, self._engine, self._records, self._seconds = store, store.engine, records, seconds
         self._tables = [table for table in store.table.metadata.sorted_tables if table is not store.table]
         if not self._tables:
@@ -108,7 +122,9 @@ class Relational:
             result = Exploration(schedules=1, effects=wanted.tables)
             result.unstable = [name for name in wanted.tables if wanted.tables[name] != again.tables[name]]
             result.notes.append(NO_RACES)
-            result.acknowledged = dict.fromkeys(sorted(wanted.acknowledged), "completed")
+            for id in sorted(wanted.acknowledged):
+                result.acknowledged[id] = "dead letter" if id in wanted.failed else "completed"
+            result.notes += [f"{id} is a dead letter: {wanted.errors[id]}" for id in sorted(wanted.failed)]
             self._judge(result, wanted, wanted, None)
             if not result.violations:
                 self._faults(result, wanted, only)
@@ -162,6 +178,8 @@ class Relational:
         self._played.tables = self._rows()
         for id, record in self._found().items():
             self._played.errors[id] = f"{record.status} {record.error or ''}".strip()
+            if record.status == Status.FAILED and id in self._played.acknowledged:
+                self._played.failed.add(id)
         return self._played
 
     def _left(self) -> list[str]:

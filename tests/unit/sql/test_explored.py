@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Table, create_engine, insert, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from idempotent_receiver import sqs_consumer
+from idempotent_receiver import PermanentError, sqs_consumer
 from idempotent_receiver.sql import SQLStore, current_session, records_table
 from idempotent_receiver.testing import explore
 from idempotent_receiver.testing.relational import ANSWER_LOST, CONTENDED, ELSEWHERE, FAILS, LOSES, NO_RACES
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+SQS = boto3.client("sqs", region_name="us-east-1")
 metadata = MetaData()
 RECORDS = records_table(metadata, "explored_records")
 ORDERS = Table("explored_orders", metadata, Column("id", Integer, primary_key=True), Column("name", String(64)))
@@ -118,6 +120,35 @@ def test_an_effect_that_depends_on_the_attempt_is_found_and_replayed(consumer: C
 
     assert found.violations
     assert "Replay" in str(found.violations[0])
+
+
+def test_a_dead_letter_is_named_with_its_reason_and_the_schedules_log_nothing(
+    own: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failing test of a project shows the reason, not the log of hundreds of deliveries."""
+
+    def handle(body: dict[str, Any], session: Session) -> None:
+        if body["name"] == "bad":
+            raise PermanentError("no such name")
+        good(body, session)
+
+    store = SQLStore(own, table=RECORDS)
+    consume = sqs_consumer(store, sqs=SQS, dead_letter_queue="https://sqs.us-east-1.amazonaws.com/1/dead")(handle)
+    found = explore(consume, [{"name": "bad"}, {"name": "good"}])
+
+    assert found.violations == []
+    assert sorted(found.acknowledged.values()) == ["completed", "dead letter"]
+    assert "message-1 is a dead letter: FAILED" in str(found)
+    assert "no such name" in str(found)
+    assert caplog.records == []
+
+
+def test_what_fails_even_without_faults_is_told_in_its_own_words(consumer: Callable[..., Any]) -> None:
+    def handle(body: dict[str, Any], session: Session) -> None:
+        raise TypeError("nights is no column")
+
+    with pytest.raises(AssertionError, match=r"never acknowledged: FAILED .*nights is no column"):
+        explore(consumer(handle), [{}])
 
 
 def test_tables_that_the_store_does_not_know_cannot_be_compared(own: Engine) -> None:

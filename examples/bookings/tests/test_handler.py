@@ -15,4 +15,4 @@ def test_each_request_is_booked_once():
     seen = explore(lambda_handler, messages)
     assert seen.complete
     booked = {(each["room"], each["day"]): each["guest"] for each in seen.effects["bookings"]}
-    assert booked == {("sea", date(2027, 7, 1)): "ada", ("garden", date(2027, 7, 1)): "grace"}
+    assert booked == {("sea", date(2027, 7, 1)): "ada", ("garden", date(2027, 7, 1)): "grace"}, str(seen)

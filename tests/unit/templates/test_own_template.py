@@ -41,6 +41,31 @@ def test_failures_are_reported_by_message_and_records_expire(text: str) -> None:
     assert re.search(r"(AttributeName: |attribute_name = |attribute=)\"?expiration", text)
 
 
+def test_terraforms_lines_have_the_queues_and_the_functions_settings() -> None:
+    """A dead-letter queue keeps a message for four days unless told; doctor wants longer than the queue's own."""
+    visibility, receives, kept, timeout = (
+        int(re.findall(rf"{name} *(?:=|of) (\d+)", TERRAFORM)[0])
+        for name in ("visibility_timeout_seconds", "maxReceiveCount", "message_retention_seconds", "timeout")
+    )
+    window = int(re.findall(r"batching_window_in_seconds = (\d+)", TERRAFORM)[0])
+    assert visibility >= 6 * timeout + window
+    assert receives >= 5
+    assert (
+        kept
+        == parsed(f"Transform: AWS::Serverless-2016-10-31\n{SAM}")["Resources"]["OrdersDead"]["Properties"][
+            "MessageRetentionPeriod"
+        ]
+    )
+    assert "RECORDS_TABLE = aws_dynamodb_table.records.name" in TERRAFORM
+
+
+def test_what_is_zipped_for_terraform_is_built_for_lambda_and_not_for_this_machine() -> None:
+    (runtime,) = re.findall(r"Runtime: python([\d.]+)", SAM)
+    (install,) = re.findall(r"pip install .*", SECTION)
+    assert f"--python-version {runtime} --only-binary=:all:" in install
+    assert "--platform manylinux2014_x86_64" in install
+
+
 def test_the_template_is_clean_and_its_queue_outwaits_its_function(tmp_path: Path) -> None:
     made: dict[str, Any] = parsed(f"Transform: AWS::Serverless-2016-10-31\n{SAM}")["Resources"]
     function, queue = made["OrdersFunction"]["Properties"], made["Orders"]["Properties"]

@@ -58,13 +58,13 @@ def unfinished(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
         if id not in fault_free.ends:
             yield HandlerFinding(
                 f"{UNACKNOWLEDGED} {id}",
-                f"{id} is never acknowledged, even in the fault-free run{_because(fault_free, id)}",
+                f"{id} is never acknowledged, even in the fault-free run{because(fault_free, id)}",
                 "let the handler succeed, or raise PermanentError: a handler that always fails cannot be explored",
             )
         elif not fault_free.handled:
             yield HandlerFinding(
                 f"handled {id}",
-                f"the handler never runs for {id}{_because(fault_free, id)}",
+                f"the handler never runs for {id}{because(fault_free, id)}",
                 "pass at least one body that the handler accepts: a handler that never runs cannot be explored",
             )
 
@@ -102,7 +102,8 @@ def unseen(fault_free: ExploredRun) -> Iterator[HandlerFinding]:
         )
 
 
-def _because(run: ExploredRun, id: str) -> str:
+def because(run: ExploredRun, id: str) -> str:
+    """Why a message failed, after a colon, or nothing if the run does not know."""
     return f":\n  {run.why[id]:.300}" if id in run.why else ""
 
 

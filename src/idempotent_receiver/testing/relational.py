@@ -124,7 +124,7 @@ class Relational:
             result.notes.append(NO_RACES)
             for id in sorted(wanted.acknowledged):
                 result.acknowledged[id] = "dead letter" if id in wanted.failed else "completed"
-            result.notes += [f"{id} is a dead letter: {wanted.errors[id]}" for id in sorted(wanted.failed)]
+            result.notes += [f"{id}: dead letter:\n  {wanted.errors[id]}" for id in sorted(wanted.failed)]
             self._judge(result, wanted, wanted, None)
             if not result.violations:
                 self._faults(result, wanted, only)

@@ -53,7 +53,7 @@ class Exploration:
     played: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many times each fault or delay occurred, such as `("commit", "crash-before")`."""
     notes: list[str] = field(default_factory=list)
-    """What this exploration does not show."""
+    """Why messages failed for good in the fault-free run, and what this exploration does not show."""
     unstable: list[str] = field(default_factory=list)
     """Values that vary even between fault-free runs, and were not compared."""
 

@@ -36,6 +36,8 @@ class Search:
         self._baseline = Baseline(lambda: self._runs.run(Schedule(), alone=True))
         fault_free = self._baseline.run
         self.result.effects, self.result.acknowledged = fault_free.tables, fault_free.ends
+        refused = [(id, end) for id, end in fault_free.ends.items() if end != "completed"]
+        self.result.notes += [f"{id}: {end}{findings.because(fault_free, id)}" for id, end in refused]
         found = [
             *self._sent(),
             *findings.early(fault_free),

@@ -138,7 +138,7 @@ def test_a_dead_letter_is_named_with_its_reason_and_the_schedules_log_nothing(
 
     assert found.violations == []
     assert sorted(found.acknowledged.values()) == ["completed", "dead letter"]
-    assert "message-1 is a dead letter: FAILED" in str(found)
+    assert "message-1: dead letter:\n  FAILED" in str(found)
     assert "no such name" in str(found)
     assert caplog.records == []
 

@@ -240,6 +240,7 @@ def test_a_message_that_fails_each_time_uses_up_its_attempts_whatever_crashes(ma
 
     result = explore(fail, ORDER, workers=1)
     assert result.acknowledged == {"message-1": "dead letter"}
+    assert "message-1: dead letter:\n  KeyError" in str(result)
 
 
 def _overdrawn(order: dict, tx: Transaction) -> None:

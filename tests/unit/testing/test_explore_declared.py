@@ -59,6 +59,7 @@ def test_a_dead_letter_that_was_not_sent_is_sent_on_another_delivery() -> None:
     result = explore(invalid, ORDER, workers=1)
     assert result.complete
     assert result.acknowledged == {"message-1": "dead letter"}
+    assert "message-1: dead letter:\n  PermanentError: invalid" in str(result)
     assert ("send", "refused") in result.played
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, delete, event, insert, select
 from sqlalchemy.exc import OperationalError
 
-from idempotent_receiver.protocol.record import Change, Record, Status, record_id
+from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.sql.lent import LentConnection, is_lending
 from idempotent_receiver.sql.store import SQLStore
 from idempotent_receiver.sqs.consumer import LambdaHandler
 from idempotent_receiver.testing.events import lambda_context
 from idempotent_receiver.testing.report import Exploration, Violation
+from idempotent_receiver.testing.setup import record_id_of
 from idempotent_receiver.testing.worker import SILENT
 
 MOST_DELIVERIES = 6
@@ -197,8 +198,9 @@ class Relational:
         return {one["itemIdentifier"] for one in answer["batchItemFailures"]}
 
     def _found(self) -> Mapping[str, Record]:
-        ids = {record_id(self._store.namespace, one["messageId"]): one["messageId"] for one in self._records}
-        read = zip(ids.values(), self._store.read(list(ids)), strict=True)
+        ids = {one["messageId"]: record_id_of(one, self._handler.options) for one in self._records}
+        keyed = {id: own for id, own in ids.items() if own is not None}
+        read = zip(keyed, self._store.read([*keyed.values()]), strict=True)
         return {id: found for id, found in read if isinstance(found, Record)}
 
     def _rows(self) -> dict[str, list[dict[str, Any]]]:

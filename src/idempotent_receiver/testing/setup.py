@@ -12,6 +12,7 @@ from idempotent_receiver.protocol.record import idempotency_key, record_id
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
 from idempotent_receiver.sqs.message import messages_of
+from idempotent_receiver.sqs.options import ConsumerOptions
 from idempotent_receiver.sqs.work import with_key
 from idempotent_receiver.testing.memory import MemoryStore, Table, TableItem
 from idempotent_receiver.transaction.outbox import STAMP
@@ -53,7 +54,7 @@ class Setup:
         self.own: Mapping[str, OwnState] = {name: one for name, one in self.state.items() if isinstance(one, tuple)}
         self._contents = {name: _copied(name, one) for name, one in self._containers.items()}
         self.namespace: str | None = self.consumer.options.store.namespace
-        self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
+        self.record_ids = {record["messageId"]: record_id_of(record, self.consumer.options) for record in self.records}
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
 
     def new_store(self) -> MemoryStore:
@@ -113,7 +114,7 @@ class Setup:
 
     def keeps_its_key(self, id: str) -> bool:
         """Whether a message has the same record when it is redriven."""
-        return self._record_id(self._redriven[id]) == self.record_ids[id]
+        return record_id_of(self._redriven[id], self.consumer.options) == self.record_ids[id]
 
     def key_of(self, id: str) -> str:
         """The key in a record id, for display."""
@@ -140,22 +141,23 @@ class Setup:
             "messageAttributes": {**record["messageAttributes"], STAMP: attribute},
         }
 
-    def _record_id(self, record: TableItem) -> str | None:
-        """The id of the message's record; None if the message has no usable key."""
-        event = {"Records": [received(record, count) for count in (1, 2)]}
-        try:
-            messages = [with_key(one, self.consumer.options) for one in messages_of(event)]
-        except Exception as error:
-            if not blames_input(error):
-                raise
-            return None
-        ids = {record_id(self.namespace, key) for _, key, _ in messages}
-        if len(ids) > 1:
-            raise AssertionError(
-                f"the key of {record['messageId']} changes with each delivery, so no duplicate is ever recognised: "
-                f"{', '.join(sorted(ids))}"
-            )
-        return ids.pop()
+
+def record_id_of(record: TableItem, options: ConsumerOptions) -> str | None:
+    """The id of the message's record; None if the message has no usable key."""
+    event = {"Records": [received(record, count) for count in (1, 2)]}
+    try:
+        messages = [with_key(one, options) for one in messages_of(event)]
+    except Exception as error:
+        if not blames_input(error):
+            raise
+        return None
+    ids = {record_id(options.store.namespace, key) for _, key, _ in messages}
+    if len(ids) > 1:
+        raise AssertionError(
+            f"the key of {record['messageId']} changes with each delivery, so no duplicate is ever recognised: "
+            f"{', '.join(sorted(ids))}"
+        )
+    return ids.pop()
 
 
 def received(record: TableItem, count: int) -> TableItem:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 def test_the_effects_commit_with_the_record(bank: Bank) -> None:
     """A first delivery runs once, and a second one not at all."""
 

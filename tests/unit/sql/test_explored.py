@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Engine, Integer, MetaData, String, Ta
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from idempotent_receiver import PermanentError, sqs_consumer
+from idempotent_receiver import Message, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.sql import SQLStore, current_session, records_table
 from idempotent_receiver.testing import explore
 from idempotent_receiver.testing.relational import ANSWER_LOST, CONTENDED, ELSEWHERE, FAILS, LOSES, NO_RACES
@@ -122,8 +122,9 @@ def test_an_effect_that_depends_on_the_attempt_is_found_and_replayed(consumer: C
     assert "Replay" in str(found.violations[0])
 
 
+@pytest.mark.parametrize("key", [message_id, body_field("name")])
 def test_a_dead_letter_is_named_with_its_reason_and_the_schedules_log_nothing(
-    own: Engine, caplog: pytest.LogCaptureFixture
+    own: Engine, caplog: pytest.LogCaptureFixture, key: Any
 ) -> None:
     """A failing test of a project shows the reason, not the log of hundreds of deliveries."""
 
@@ -132,15 +133,26 @@ def test_a_dead_letter_is_named_with_its_reason_and_the_schedules_log_nothing(
             raise PermanentError("no such name")
         good(body, session)
 
-    store = SQLStore(own, table=RECORDS)
-    consume = sqs_consumer(store, sqs=SQS, dead_letter_queue="https://sqs.us-east-1.amazonaws.com/1/dead")(handle)
-    found = explore(consume, [{"name": "bad"}, {"name": "good"}])
+    store = SQLStore(own, "orders", table=RECORDS)
+    dead = "https://sqs.us-east-1.amazonaws.com/1/dead"
+    found = explore(
+        sqs_consumer(store, key=key, sqs=SQS, dead_letter_queue=dead)(handle), [{"name": "bad"}, {"name": "good"}]
+    )
 
     assert found.violations == []
     assert sorted(found.acknowledged.values()) == ["completed", "dead letter"]
     assert "message-1: dead letter:\n  FAILED" in str(found)
     assert "no such name" in str(found)
     assert caplog.records == []
+
+
+def test_a_key_that_changes_with_each_delivery_is_found(own: Engine) -> None:
+    def by_receive(message: Message) -> str:
+        return f"{message.id}-{message.receive_count}"
+
+    consume = sqs_consumer(SQLStore(own, "orders", table=RECORDS), key=by_receive)(good)
+    with pytest.raises(AssertionError, match="changes with each delivery, so no duplicate is ever recognised"):
+        explore(consume, [{"name": "one"}])
 
 
 def test_what_fails_even_without_faults_is_told_in_its_own_words(consumer: Callable[..., Any]) -> None:

@@ -97,7 +97,7 @@ quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no proce
 tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
 	$(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete
 .PHONY: test
-test: $(tested) ## run all tests except the nightly ones, seven minutes on two processors (ARGS="-k name": only some, of all)
+test: $(tested) ## run all tests except the nightly ones, nine minutes on two processors (ARGS="-k name": only some, of all)
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: transcripts

@@ -246,7 +246,7 @@ def test_payloads_with_one_fingerprint_are_equal_to_every_reader(
 
 def as_key(value: Any) -> str:
     """What a string or whole number is as a key."""
-    return value if isinstance(value, str) else str(Decimal(value).to_integral_exact()) if value == value // 1 else ""
+    return value if isinstance(value, str) else f"{Decimal(value).to_integral_exact():f}" if value == value // 1 else ""
 
 
 @given(pair=pairs())

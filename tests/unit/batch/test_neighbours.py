@@ -9,7 +9,7 @@ import pytest
 from idempotent_receiver.batch.exchanges import MOST_PEEKED
 from idempotent_receiver.batch.items import Event, Stage
 from idempotent_receiver.batch.progress import Order
-from idempotent_receiver.batch.receiver import MOST_SENDING, receive
+from idempotent_receiver.batch.receiver import MOST_SENDING, DeadLetters, receive
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
@@ -105,6 +105,18 @@ def test_dead_letters_that_come_too_late_are_all_failures_that_are_recorded() ->
     outcomes = process(*works, clock=clock, send_dead_letter=lambda place, failure: True).outcomes
 
     assert [one.recorded for one in outcomes if isinstance(one, Failed)] == [True] * 3
+
+
+def test_dead_letters_that_are_too_late_are_all_told_at_once() -> None:
+    progress, items = progress_of(work("a"), work("b"))
+    dead_letters = DeadLetters(AtOnce(), lambda place, failure: True, progress)
+    for item in items:
+        item.stage, item.failure = Stage.SENDING, KEYLESS
+        dead_letters.add(item)
+
+    dead_letters.send(late=True)
+
+    assert [item.stage for item in items] == [Stage.ENDED] * 2
 
 
 def test_what_its_loop_has_just_taken_lets_the_others_go() -> None:

@@ -41,7 +41,7 @@ class LastFirst(AtOnce):
         then(result)
 
 
-class Uncancelled(AtOnce):
+class Uncancelled(LastFirst):
     """An executor whose coroutines are never cancelled."""
 
     def cancel_async(self) -> None:
@@ -170,7 +170,8 @@ def test_a_batch_that_starts_nothing_more_cancels_nothing_that_runs(away: bool) 
     host.drains, store.down = not away, {"commit", "insert", "replace"}
     settings = Settings(store=store, executor=Uncancelled(), host=None if away else host, unclaimed=away)
 
-    processed = receive([work("a"), work("b")], settings, Deadline.after(ManualClock(), 30_000))
+    works = [work("a", seen_before=True), work("b")]
+    processed = receive(works, settings, Deadline.after(ManualClock(), 30_000))
 
     assert len(processed.outcomes) == 2
 

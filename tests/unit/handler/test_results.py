@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -259,7 +260,10 @@ def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3:
     def work(key: str) -> str:
         return LARGE
 
-    assert work("1") == LARGE
+    first = None
+    with suppress(ClientError):
+        first = work("1")
+    assert first == LARGE
     with pytest.raises(ResultUnavailable, match="could not be stored elsewhere"):
         work("1")
 

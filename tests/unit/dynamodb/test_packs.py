@@ -6,6 +6,7 @@ answers.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -336,6 +337,15 @@ def test_one_bad_among_a_hundred_is_found_by_halves(engine: DynamoDB, faults: Fa
         assert answers[:bad] + answers[bad + 1 :] == [Applied()] * 99
         assert [balance(engine, start + number) for number in (bad, 99 - bad)] == [None, 5]
         assert len(faults.sent) <= 13
+
+
+def test_reasons_that_are_fewer_than_the_actions_name_nobody(engine: DynamoDB, faults: Faults) -> None:
+    """They raise nothing either."""
+    faults.answer = to(SHORT, 1)
+    answers: list[object] = []
+    with suppress(IndexError):
+        answers = list(committed(engine, 2))
+    assert len(answers) == 2
 
 
 def test_two_bad_among_fifty_are_found_one_by_one(engine: DynamoDB, faults: Faults) -> None:

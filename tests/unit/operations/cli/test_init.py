@@ -71,6 +71,10 @@ def test_a_name_may_have_48_characters(receiver: Callable[..., Ran], tmp_path: P
     assert (receiver(f"init {'o' * 48}").code, [each.name for each in tmp_path.iterdir()]) == (0, ["o" * 48])
 
 
+def test_a_package_that_would_hide_an_installed_one_is_not_made(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    assert (receiver("init pytest").code, list(tmp_path.iterdir())) == (2, [])
+
+
 def test_a_coroutine_gets_no_session(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     ran = receiver("init orders --sql --async")
     assert (ran.code, list(tmp_path.iterdir())) == (2, [])
